@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from unstarve.fixes.loader.engines.drawn_batches import THREADS, DrawOrder, Job, Made, make_in_order
 from unstarve.fixes.loader.engines.read_ahead import BatchThreads
-from unstarve.fixes.loader.engines.thread_iterator import Begin, Finish, ThreadIterator, note_of
+from unstarve.fixes.loader.engines.thread_iterator import Begin, Finish, Stream, ThreadIterator, note_of
 from unstarve.fixes.loader.engines.thread_readers import draws_of, load_of, native_threads_once, source_of
 from unstarve.fixes.samples.random_streams import RandomStream, use_stream_in_thread
 
@@ -58,9 +58,7 @@ _drawn_ahead: weakref.WeakKeyDictionary[DataLoader[Any], DrawnAhead] = weakref.W
 class DrawnIterator(ThreadIterator):
     """Iterates over batches whose random numbers are drawn in order and which all threads compute."""
 
-    def _threads(
-        self, loader: Any, streams: list[torch.Generator], finish: Finish, begin: Begin
-    ) -> BatchThreads:
+    def _threads(self, loader: Any, stream: Stream, finish: Finish, begin: Begin) -> BatchThreads:
         source = source_of(loader)
         load = load_of(source)
         assert load is not None, "such datasets have one"
@@ -71,6 +69,7 @@ class DrawnIterator(ThreadIterator):
         self._state: torch.Tensor | None = None  # of the process's generator before the next batch
         if self._num_workers:
             note = note_of if self.stream_notes is not None else _no_note
+            streams = [stream(number) for number in range(self._num_workers)]
             self._order = DrawOrder(streams, note, first_stream=self._first_stream)
         else:
             self._most_ahead = _AHEAD

@@ -31,7 +31,7 @@ class BatchThreads:
     with thread `first_turn`. With `makes_all` a batch is made even if it is dropped, so that random streams
     stay in step with those of torch's workers.
 
-    The threads start with the first `ask` and end with the object: at its `close`, when it is
+    The threads are made by the first `ask` and end with the object: at its `close`, when it is
     garbage-collected, or with the process. `make_s` is how long the batch taken last took to make, and
     `make_cpu_s` how long its thread was on a CPU for it.
     """
@@ -56,16 +56,10 @@ class BatchThreads:
         self._asked = 0
         self._given = 0
         self._begun_at = -first_turn
-        self._threads = [
-            threading.Thread(
-                target=_work,
-                args=(self._jobs[i % len(self._jobs)], self._done, make, functools.partial(begin, i)),
-                daemon=True,
-                name=f"unstarve-read-{i}",
-            )
-            for i in range(count)
-        ]
-        self.close = weakref.finalize(self, _end, self._jobs, self._threads)
+        self._count = count
+        self._make = make
+        self._begin = begin
+        self._end_threads: Callable[[], Any] | None = None
 
     @property
     def coming(self) -> int:
@@ -79,9 +73,8 @@ class BatchThreads:
 
     def ask(self, what: Any) -> None:
         """Have one more batch made."""
-        if self._asked == 0:
-            for thread in self._threads:
-                thread.start()
+        if self._end_threads is None:
+            self._end_threads = self._started()
         turn = (self._asked - self._begun_at) % len(self._jobs)
         self._jobs[turn].put((self._asked, what))
         self._asked += 1
@@ -101,6 +94,32 @@ class BatchThreads:
         self._given += 1
         value, error, self.make_s, self.make_cpu_s = made
         return value, error
+
+    def close(self) -> None:
+        """End the threads; batches asked for are not made."""
+        if self._end_threads is not None:
+            self._end_threads()
+
+    def _started(self) -> Callable[[], Any]:
+        """Start the threads; return what ends them."""
+        threads = [
+            threading.Thread(
+                target=_work,
+                args=(
+                    self._jobs[i % len(self._jobs)],
+                    self._done,
+                    self._make,
+                    functools.partial(self._begin, i),
+                ),
+                daemon=True,
+                name=f"unstarve-read-{i}",
+            )
+            for i in range(self._count)
+        ]
+        end = weakref.finalize(self, _end, self._jobs, threads)
+        for thread in threads:
+            thread.start()
+        return end
 
     def drop(self) -> None:
         """Forget all batches asked for, and start with the first thread's turn again."""

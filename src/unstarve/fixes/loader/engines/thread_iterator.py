@@ -68,18 +68,15 @@ class ThreadIterator(CountsBatches, MarkedInProfiles):
         self.stream_notes = None if resumed is UNTRACKED else _loaded_notes(resumed)
         memory = _memories.setdefault(loader, Recycled(self._most_ahead + 2))
         finish, begin = _in_pinned_memory() if self._pins else _in_recycled_memory(memory)
-        count = workers or THREADS
-        streams = _streams(int(self._base_seed), count, self.stream_notes)
+        stream = functools.partial(_stream, int(self._base_seed), dict(self.stream_notes or {}))
         self._first_stream = 0 if resumed is UNTRACKED else resumed.next_worker
-        self._reading = self._threads(loader, streams, finish, begin)
+        self._reading = self._threads(loader, stream, finish, begin)
         if self._pace is not None:
             self._pace.begins()
         if workers:
             self._reset(loader, first_iter=True)
 
-    def _threads(
-        self, loader: Any, streams: list[torch.Generator], finish: Finish, begin: Begin
-    ) -> BatchThreads:
+    def _threads(self, loader: Any, stream: Stream, finish: Finish, begin: Begin) -> BatchThreads:
         """Return threads each of which makes batches alone."""
         source = source_of(loader)
         read, draws = reader_of(source), draws_of(source)
@@ -89,9 +86,9 @@ class ThreadIterator(CountsBatches, MarkedInProfiles):
             self._pace = _paces.setdefault(loader, ReadAheadPace())
         tracked = self.stream_notes is not None
         return BatchThreads(
-            len(streams),
+            self._num_workers or THREADS,
             functools.partial(_noted if tracked else _made, read, finish),
-            _with_streams(begin, streams, native_threads_once(self._num_workers)),
+            _with_stream(begin, stream, native_threads_once(self._num_workers)),
             in_turn=draws,
             makes_all=draws,
             first_turn=self._first_stream,
@@ -223,27 +220,27 @@ Finish = Callable[[Any], Any]
 """Called with each batch."""
 Begin = Callable[[], None]
 """A thread's start-up."""
+Stream = Callable[[int], torch.Generator]
+"""Returns the random stream of the worker with this number."""
 
 
 def _loaded_notes(progress: Progress) -> dict[int, Note]:
     return {number: note for number, note in enumerate(progress.loaded or ()) if note is not None}
 
 
-def _streams(base_seed: int, count: int, notes: dict[int, Note] | None) -> list[torch.Generator]:
-    """Return the random streams of `count` workers: as seeded, or as in the notes of a loaded state."""
-    generators = [torch.Generator().manual_seed(base_seed + number) for number in range(count)]
-    for number, note in (notes or {}).items():
-        set_torch_state(generators[number], note["random"]["torch"])
-    return generators
+def _stream(base_seed: int, notes: dict[int, Note], number: int) -> torch.Generator:
+    """Return the random stream of a worker: as seeded, or as in the note of a loaded state."""
+    generator = torch.Generator().manual_seed(base_seed + number)
+    if number in notes:
+        set_torch_state(generator, notes[number]["random"]["torch"])
+    return generator
 
 
-def _with_streams(
-    begin: Begin, generators: Sequence[torch.Generator], threads: Callable[[], int]
-) -> Callable[[int], None]:
+def _with_stream(begin: Begin, stream: Stream, threads: Callable[[], int]) -> Callable[[int], None]:
     """Return a thread's start-up, by its number: it gets the random stream of the worker with that number."""
 
     def begin_with_stream(number: int) -> None:
-        use_stream_in_thread(RandomStream(generators[number], threads))
+        use_stream_in_thread(RandomStream(stream(number), threads))
         begin()
 
     return begin_with_stream
