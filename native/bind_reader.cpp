@@ -1,20 +1,15 @@
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <sys/stat.h>
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bind.h"
-#include "formats.h"
+#include "bind_read.h"
 #include "reader.h"
 
 namespace nb = nanobind;
@@ -24,7 +19,6 @@ namespace {
 
 // One row per read; the columns are named in unstarve/fixes/reading.py.
 using Plan = nb::ndarray<const std::int64_t, nb::shape<-1, 8>, nb::device::cpu, nb::c_contig>;
-using Out = std::pair<std::uintptr_t, std::uint64_t>;  // address, bytes
 
 unstarve::Read read_of(const std::int64_t *row, const nb::bytes &names, const std::vector<Out> &outs) {
     const std::int64_t name = row[0];
@@ -52,34 +46,8 @@ unstarve::Read read_of(const std::int64_t *row, const nb::bytes &names, const st
             row[7]};
 }
 
-using Formats = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
-using Tensors = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
-using Rows = nb::ndarray<std::int64_t, nb::ndim<2>, nb::device::cpu, nb::c_contig>;
-using Layouts = std::tuple<nb::bytes, Formats, Tensors, Rows>;  // named in unstarve/fixes/io/reading.py
-
-void fill(std::optional<unstarve::LayoutFinder> &finder, const Layouts &layouts, std::size_t reads) {
-    const auto &[structure, formats, tensors, rows] = layouts;
-    const std::size_t files = formats.shape(0);
-    if (tensors.shape(0) == 0 || rows.shape(0) != files || reads != files * tensors.shape(0)) {
-        throw nb::value_error("there must be a row for each file, and a read for each of its tensors");
-    }
-    std::vector<std::size_t> columns;
-    for (std::size_t i = 0; i < tensors.shape(0); ++i) {
-        if (tensors.data()[i] < 0 || tensors.data()[i] + 2 >= static_cast<std::int64_t>(rows.shape(1))) {
-            throw nb::value_error("a tensor names a column outside its row");
-        }
-        columns.push_back(static_cast<std::size_t>(tensors.data()[i]));
-    }
-    finder.emplace(std::string_view(structure.c_str(), structure.size()), formats.data(), std::move(columns),
-                   rows.data(), rows.shape(1));
-}
-
 nb::tuple read_files(const Plan &plan, const nb::bytes &names, const std::vector<Out> &outs, bool direct,
-                     unsigned depth, unsigned threads, bool uring, const std::optional<Layouts> &layouts) {
-    std::optional<unstarve::LayoutFinder> finder;
-    if (layouts) {
-        fill(finder, *layouts, plan.shape(0));
-    }
+                     unsigned depth, unsigned threads, bool uring) {
     std::vector<unstarve::Read> reads;
     reads.reserve(plan.shape(0));
     for (std::size_t i = 0; i < plan.shape(0); ++i) {
@@ -88,14 +56,9 @@ nb::tuple read_files(const Plan &plan, const nb::bytes &names, const std::vector
     unstarve::Report report;
     {
         const nb::gil_scoped_release unlocked;
-        report = unstarve::read_all(std::move(reads), {direct, depth, threads, uring}, finder ? &*finder : nullptr);
+        report = unstarve::read_all(std::move(reads), {direct, depth, threads, uring});
     }
-    nb::list failures;
-    for (const unstarve::Failure &failure : report.failures) {
-        failures.append(nb::make_tuple(failure.read, static_cast<int>(failure.trouble), failure.error, failure.got));
-    }
-    return nb::make_tuple(failures, report.direct_bytes, report.direct_refused, report.used_uring,
-                          finder && finder->found_some());
+    return told(report);
 }
 
 using Starts = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
@@ -120,11 +83,18 @@ void file_sizes(const nb::bytes &names, const Starts &starts, const Sizes &sizes
 
 }  // namespace
 
+nb::tuple told(const unstarve::Report &report) {
+    nb::list failures;
+    for (const unstarve::Failure &failure : report.failures) {
+        failures.append(nb::make_tuple(failure.read, static_cast<int>(failure.trouble), failure.error, failure.got));
+    }
+    return nb::make_tuple(failures, report.direct_bytes, report.direct_refused, report.used_uring);
+}
+
 void bind_reader(nb::module_ &module) {
     module.def("read_files", &read_files, "plan"_a.noconvert(), "names"_a, "outs"_a, "direct"_a, "depth"_a,
-               "threads"_a, "uring"_a, "layouts"_a.none(),
-               "Read each row of the plan into its buffer; failures, direct bytes, O_DIRECT refused, io_uring used, "
-               "layouts found.");
+               "threads"_a, "uring"_a,
+               "Read each row of the plan into its buffer; failures, direct bytes, O_DIRECT refused, io_uring used.");
     module.def("file_sizes", &file_sizes, "names"_a, "starts"_a.noconvert(), "sizes"_a.noconvert(),
                "Fill in the size of each named file in bytes; -1 for what is not a regular file, or cannot be reached.");
 }

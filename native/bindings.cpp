@@ -67,6 +67,7 @@ NB_MODULE(_native, module) {
                "Copy what begins at each of the starts in memory into its row of out, on the calling thread.");
     bind_columns(module);
     bind_draws(module);
+    bind_file_table(module);
     bind_formats(module);
     bind_images(module);
     bind_reader(module);

@@ -54,6 +54,29 @@ def read_files(
     threads: int,
     uring: bool,
 ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
+
+class FileTable:  # fallback: `fixes.io.python_reader.FileTable`
+    def __init__(
+        self,
+        names: bytes,
+        starts: NDArray[np.int64],
+        formats: NDArray[np.uint8],
+        rows: NDArray[np.int64],
+        structure: bytes,
+        tensors: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> None: ...
+    def read(
+        self,
+        files: NDArray[np.int64],
+        outs: list[tuple[int, int]],
+        taken: NDArray[np.int64] | None,
+        looks: bool,
+        direct: bool,
+        depth: int,
+        threads: int,
+    ) -> tuple[list[tuple[int, int, int, int]], int, bool, bool]: ...
+
 def file_sizes(names: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None: ...
 
 # Images. Memory is (address, bytes). `cuts` has a row per image: whole, top, left, height, width, flip, and

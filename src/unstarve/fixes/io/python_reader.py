@@ -24,6 +24,7 @@ _ALIGNMENT = 4096
 _PIECE_BYTES = 512 << 10
 
 _Trouble = tuple[int, int, int]  # kind, errno, bytes read
+_Report = tuple[list[tuple[int, int, int, int]], int, bool, bool]
 
 
 class _DirectRefusedError(Exception):
@@ -38,13 +39,11 @@ def read_files(
     depth: int,
     threads: int,
     uring: bool,
-    layouts: object,
-) -> tuple[list[tuple[int, int, int, int]], int, bool, bool, bool]:
+) -> _Report:
     """Read each row of the plan into its buffer.
 
-    Returns the failures, the bytes read directly, whether O_DIRECT was refused, whether io_uring was used and
-    whether layouts were found (never). `depth`, `threads`, `uring` and `layouts` are for the native reader;
-    here they change nothing.
+    Returns the failures, the bytes read directly, whether O_DIRECT was refused and whether io_uring was used.
+    `depth`, `threads` and `uring` are for the native reader; here they change nothing.
     """
     rows: list[list[int]] = plan.tolist()
     buffers = [_view(address, size) for address, size in outs]
@@ -63,7 +62,51 @@ def read_files(
             trouble, _ = _read(row, names, buffers[row[4]], False)
         if trouble is not None:
             failures.append((at, *trouble))
-    return failures, direct_bytes, refused, False, False
+    return failures, direct_bytes, refused, False
+
+
+class FileTable:
+    """Files of one structure, which are read by their numbers; none is looked into here."""
+
+    def __init__(
+        self,
+        names: bytes,
+        starts: NDArray[np.int64],
+        formats: NDArray[np.uint8],
+        rows: NDArray[np.int64],
+        structure: bytes,
+        tensors: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> None:
+        self._names = names
+        self._starts = starts
+        self._rows = rows
+        self._tensors = tensors
+        self._lengths = lengths
+
+    def read(
+        self,
+        files: NDArray[np.int64],
+        outs: Sequence[tuple[int, int]],
+        taken: NDArray[np.int64] | None,
+        looks: bool,
+        direct: bool,
+        depth: int,
+        threads: int,
+    ) -> _Report:
+        """Read tensor t of file i into row i of out t; `taken` gets the rows of the files."""
+        rows = self._rows[files]
+        plan = np.empty((len(files), len(self._tensors), 8), np.int64)
+        plan[:, :, 0] = self._starts[files][:, np.newaxis]
+        plan[:, :, 1] = -1
+        plan[:, :, 2] = rows[:, 2 + self._tensors]
+        plan[:, :, 3] = self._lengths
+        plan[:, :, 4] = np.arange(len(self._tensors))
+        plan[:, :, 5] = np.arange(len(files))[:, np.newaxis] * self._lengths
+        plan[:, :, 6:] = rows[:, np.newaxis, :2]
+        if taken is not None:
+            taken[:] = rows
+        return read_files(plan.reshape(-1, 8), self._names, outs, direct, depth, threads, True)
 
 
 def _check(row: list[int], names: bytes, buffers: Sequence[memoryview]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ Plan: TypeAlias = NDArray[np.int64]
 Out: TypeAlias = "NDArray[Any] | torch.Tensor"
 
 NOT_LOOKED_INTO = -2
-"""The size of a file of which it is not known where its tensors are: its reads need `Layouts`."""
+"""The size of a file of which it is not known where its tensors are; see `FileTable`."""
 
 OPEN, READ, ENDED, CHANGED, OTHER = range(5)
 
@@ -61,23 +61,6 @@ class Names:
     def at(self, start: int) -> str:
         """Return the path that starts at this position in the block."""
         return os.fsdecode(self.block[start : self.block.index(b"\0", start)])
-
-
-class Layouts(NamedTuple):
-    """What it takes to find the tensors of files while they are read; for native readers.
-
-    Files not looked into, or changed since, are looked into. Those that are not of the structure, or cannot
-    be opened to see, fail with OTHER.
-    """
-
-    structure: bytes
-    """Of all files, as native/formats.h describes it."""
-    formats: NDArray[np.uint8]
-    """One per file."""
-    tensors: NDArray[np.int64]
-    """The columns that hold the offsets of a file's reads; a file has as many reads as these."""
-    rows: NDArray[np.int64]
-    """One per file: size, modification time, columns. Filled in for files that were looked into."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +83,6 @@ class Outcome:
     direct_refused: bool
     """Direct reads were wanted, but a file system has none: files were read through the page cache."""
     used_uring: bool
-    found_layouts: bool = False
-    """Some of the rows of `Layouts` were filled in."""
 
 
 def blank_plan(count: int) -> Plan:
@@ -120,22 +101,61 @@ def read_plan(
     depth: int = 0,
     threads: int = 0,
     uring: bool = True,
-    layouts: Layouts | None = None,
 ) -> Outcome:
     """Read every row of the plan into its buffer, and report failures.
 
     `outs` are writable, C-contiguous CPU arrays or tensors. `direct` reads past the page cache (O_DIRECT).
     `depth` is the number of direct reads in flight, over all threads that call this; `threads` is the number
     of threads that read; 0 chooses either. A descriptor is read as it was opened. Consecutive rows with the
-    same path share one open file. With `layouts` files are read through the page cache. Raises ValueError for
-    a row that points outside its buffer.
+    same path share one open file. Raises ValueError for a row that points outside its buffer.
     """
     block = b"" if names is None else names.block
     memory = [_memory_of(out) for out in outs]
     reader = native() or python_reader
     rows = np.ascontiguousarray(plan, np.int64)
-    failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring, layouts)
+    failures, *rest = reader.read_files(rows, block, memory, direct, depth, threads, uring)
     return Outcome([Failure(*failure) for failure in failures], *rest)
+
+
+class FileTable:
+    """Files of one structure that are read by their numbers, without a plan. Threads may share it.
+
+    Each file has one of the `rows`: its size (or NOT_LOOKED_INTO), its modification time, then the columns of
+    its layout. `tensors` are the columns that hold offsets, and `lengths` the bytes that are there.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        formats: NDArray[np.uint8],
+        rows: NDArray[np.int64],
+        structure: bytes,
+        tensors: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+    ) -> None:
+        reader: Any = native() or python_reader
+        self._files = reader.FileTable(names.block, names.starts, formats, rows, structure, tensors, lengths)
+
+    def read(
+        self,
+        files: NDArray[np.int64],
+        outs: Sequence[Out],
+        *,
+        taken: NDArray[np.int64] | None = None,
+        looks: bool = False,
+        direct: bool = False,
+        depth: int = 0,
+        threads: int = 0,
+    ) -> Outcome:
+        """Read tensor t of file i into row i of `outs[t]`; the rest is as in `read_plan`.
+
+        With `looks`, which only native readers do, files are read through the page cache, and those not
+        looked into, or changed since, are looked into and get their rows. Those that are not of the
+        structure, or cannot be opened to see, fail with OTHER. `taken` gets the rows of the files.
+        """
+        memory = [_memory_of(out) for out in outs]
+        failures, *rest = self._files.read(files, memory, taken, looks, direct, depth, threads)
+        return Outcome([Failure(*failure) for failure in failures], *rest)
 
 
 def read_into(

@@ -33,6 +33,16 @@ class FileStructure(Structure[Leaf]):
         """The numbers of the leaves that are tensors."""
         return np.array([at for at, leaf in enumerate(self.leaves) if leaf.dtype], np.int64)
 
+    @functools.cached_property
+    def tensors(self) -> tuple[tuple[torch.dtype, tuple[int, ...]], ...]:
+        """Type and shape of each tensor."""
+        return tuple((leaf.dtype, leaf.shape) for leaf in self.leaves if leaf.dtype)
+
+    @functools.cached_property
+    def tensor_bytes(self) -> NDArray[np.int64]:
+        """The bytes of each tensor."""
+        return np.array([leaf.row_bytes for leaf in self.leaves if leaf.dtype], np.int64)
+
 
 @functools.lru_cache(maxsize=1024)
 def structure_of(text: str) -> FileStructure | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstarve.fixes.io.formats import LAYOUT, UNSUPPORTED, Answer, find_layouts
-from unstarve.fixes.io.reading import NOT_LOOKED_INTO, Layouts, Names
+from unstarve.fixes.io.reading import NOT_LOOKED_INTO, FileTable, Names
 from unstarve.fixes.samples.file_structure import FileStructure, structure_of
 
 Rows: TypeAlias = NDArray[np.int64]
@@ -52,18 +52,20 @@ class LayoutTable:
         self._rows = self._shared_rows()
         if given is not None:
             self._rows[:] = given.leaves[0].row_bytes, -1, 0
+        self.files = self._file_table()
 
     def __len__(self) -> int:
         return len(self._formats)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_others": {}, "_rows": np.array(self._rows)}
+        return self.__dict__ | {"_others": {}, "_rows": np.array(self._rows), "files": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         rows = self._rows
         self._rows = self._shared_rows()
         self._rows[:] = rows
+        self.files = self._file_table()
 
     def path(self, index: int) -> str:
         """Return the path of a file."""
@@ -83,23 +85,9 @@ class LayoutTable:
         rows = self._rows[indices]
         return None if (rows[:, SIZE] < 0).any() else rows
 
-    def layouts(self, indices: NDArray[np.int64]) -> Layouts | None:
-        """Return what it takes to look into those files that need it while they are read.
-
-        None if one is known to have another structure. Afterwards, `learn` takes the rows.
-        """
-        assert self.structure is not None, "rows have the columns of a structure"
-        if self._others and not self._others.keys().isdisjoint(indices.tolist()):
-            return None
-        tensors = self.structure.tensor_columns
-        return Layouts(self._text, self._formats.take(indices), tensors, self._rows.take(indices, axis=0))
-
-    def learn(self, indices: NDArray[np.int64], rows: Rows) -> None:
-        """Take over rows that were filled in while their files were read."""
-        known = rows[:, SIZE] >= 0
-        at = indices[known]
-        for column in reversed(range(rows.shape[1])):  # the size last: a row is valid once it has one
-            self._rows[at, column] = rows[known, column]
+    def has_others(self, indices: NDArray[np.int64]) -> bool:
+        """Whether one of the files is known to have another structure."""
+        return bool(self._others) and not self._others.keys().isdisjoint(indices.tolist())
 
     def entries(self, indices: NDArray[np.int64]) -> list[Entry]:
         """Return an entry per file, whatever its structure."""
@@ -157,6 +145,17 @@ class LayoutTable:
             if answer.found == LAYOUT and (found := structure_of(answer.text)) is not None:
                 return answer.text.encode(), found
         return b"", None
+
+    def blank_rows(self, count: int) -> Rows:
+        """Return uninitialized rows."""
+        return np.empty((count, self._rows.shape[1]), np.int64)
+
+    def _file_table(self) -> FileTable | None:
+        structure = self.structure
+        if structure is None:
+            return None
+        columns, lengths = structure.tensor_columns, structure.tensor_bytes
+        return FileTable(self.names, self._formats, self._rows, self._text, columns, lengths)
 
     def _shared_rows(self) -> Rows:
         width = COLUMNS + (0 if self.structure is None else len(self.structure.leaves))

@@ -20,7 +20,7 @@ from unstarve.fixes.datasets.files.layout_table import COLUMNS, MTIME, SIZE, Ent
 from unstarve.fixes.datasets.files.library_loading import load_file
 from unstarve.fixes.io import reading
 from unstarve.fixes.io.page_cache import residency
-from unstarve.fixes.io.reading import Failure, Layouts, Outcome, Plan, blank_plan, read_plan
+from unstarve.fixes.io.reading import Failure, Outcome, Plan, blank_plan, read_plan
 from unstarve.fixes.samples.file_structure import FileStructure, number, numbers
 from unstarve.machine import available_bytes
 
@@ -58,7 +58,6 @@ class TensorFiles:
         self.table = table
         self._options = options
         self._fits: bool | None = None
-        self._patterns: dict[int, Plan] = {}
         self.last: Outcome | None = None
         """The outcome of the last read."""
 
@@ -68,25 +67,24 @@ class TensorFiles:
         None if a file has another structure or none that was found. Raises OSError or DataFileError for a
         file that cannot be read.
         """
-        structure = self.table.structure
-        if structure is None:
+        table, structure = self.table, self.table.structure
+        if structure is None or table.files is None:
             return None
-        looks = self._looks_while_reading(structure)
+        count = len(structure.tensors)
+        looks = self._options.direct is False and not table.is_given and count > 0
+        read = functools.partial(table.files.read, indices, looks=looks)
         for is_last in (False, True):
-            layouts = self.table.layouts(indices) if looks else None
-            rows = layouts.rows if layouts is not None else None if looks else self.table.rows(indices)
-            if rows is None:
+            if table.has_others(indices) if looks else table.rows(indices) is None:
                 return None
-            outs = [allocate((len(rows), *leaf.shape), leaf.dtype) for leaf in structure.leaves if leaf.dtype]
-            plan = self._batch_plan(structure, indices, rows)
-            files = indices if len(outs) == 1 else np.repeat(indices, len(outs))
-            outcome = self._read(plan, outs, files, layouts)
-            if outcome.found_layouts:
-                self.table.learn(indices, rows)
-            if any(failure.trouble == reading.OTHER for failure in outcome.failures):
+            outs = [allocate((len(indices), *shape), dtype) for dtype, shape in structure.tensors]
+            rows = None if count == len(structure.leaves) else table.blank_rows(len(indices))
+            failures = self._read(indices, len(indices) * count, functools.partial(read, outs, taken=rows))
+            if not failures:
+                return outs if rows is None else _batch_values(structure, outs, rows)
+            if any(failure.trouble == reading.OTHER for failure in failures):
                 return None
-            if self._is_done(outcome, plan, files, is_last):
-                return _batch_values(structure, outs, rows)
+            lengths = np.tile(structure.tensor_bytes, len(indices))
+            self._forget_or_raise(failures, np.repeat(indices, count), lengths, is_last)
         raise AssertionError("the last time is done, or raises")
 
     def samples(self, indices: NDArray[np.int64]) -> list[Any]:
@@ -101,8 +99,11 @@ class TensorFiles:
             ]
             plan = np.concatenate(parts)
             files = np.repeat(indices, [len(part) for part in parts])
-            if self._is_done(self._read(plan, outs, files), plan, files, is_last):
+            read = functools.partial(read_plan, plan, self.table.names, outs)
+            failures = self._read(files, len(plan), read)
+            if not failures:
                 break
+            self._forget_or_raise(failures, files, plan[:, reading.LENGTH], is_last)
         tensors = iter(outs)
         return [
             self._built(entry, int(index), tensors) for index, entry in zip(indices, entries, strict=True)
@@ -116,22 +117,6 @@ class TensorFiles:
             return f"past the page cache, {'by io_uring' if self.last.used_uring else 'by blocking threads'}"
         refused = ": the file system has no direct reads" if self.last.direct_refused else ""
         return f"through the page cache{refused}"
-
-    def _batch_plan(self, structure: FileStructure, indices: NDArray[np.int64], rows: Rows) -> Plan:
-        plan = self._pattern(structure, len(indices)).copy()
-        plan[:, :, reading.PATH] = self.table.names.starts.take(indices)[:, np.newaxis]
-        plan[:, :, reading.SIZE : reading.MTIME + 1] = rows[:, np.newaxis, SIZE : MTIME + 1]
-        plan[:, :, reading.OFFSET] = rows[:, COLUMNS:].take(structure.tensor_columns, axis=1)
-        return plan.reshape(-1, reading.COLUMNS)
-
-    def _pattern(self, structure: FileStructure, count: int) -> Plan:
-        """Return the part that all plans for `count` files share; it is cached for two values of `count`."""
-        pattern = self._patterns.get(count)
-        if pattern is None:
-            if len(self._patterns) > 1:
-                self._patterns.clear()
-            pattern = self._patterns[count] = _batch_pattern(structure, count)
-        return pattern
 
     def _sample_plan(self, entry: Entry, index: int, outs: list[torch.Tensor]) -> Plan:
         """Plan the read of one file into new tensors, which are added to `outs`."""
@@ -159,48 +144,42 @@ class TensorFiles:
             [next(tensors) if leaf.dtype else number(leaf, column) for leaf, column in columns]
         )
 
-    def _looks_while_reading(self, structure: FileStructure) -> bool:
-        """Whether files are looked into as they are read: only through the page cache."""
-        return self._options.direct is False and not self.table.is_given and len(structure.tensor_columns) > 0
-
-    def _read(
-        self,
-        plan: Plan,
-        outs: list[torch.Tensor],
-        files: NDArray[np.int64],
-        layouts: Layouts | None = None,
-    ) -> Outcome:
-        """Read a plan whose rows belong to these files."""
+    def _read(self, files: NDArray[np.int64], count: int, read: Callable[..., Outcome]) -> Sequence[Failure]:
+        """Have `read` read `count` ranges of these files; return what failed."""
         direct = self._is_direct(files)
         trials = trials_of(self._device) if direct and self._options.depth is None else None
-        depth = trials.depth_for(len(plan)) if trials else self._options.depth or 0
-        threads = self._options.threads or 0
+        depth = trials.depth_for(count) if trials else self._options.depth or 0
         start_s = time.perf_counter()
-        outcome = read_plan(
-            plan, self.table.names, outs, direct=direct, depth=depth, threads=threads, layouts=layouts
-        )
+        outcome = read(direct=direct, depth=depth, threads=self._options.threads or 0)
         if trials:
-            trials.record(depth, len(plan), outcome.direct_bytes, time.perf_counter() - start_s)
+            trials.record(depth, count, outcome.direct_bytes, time.perf_counter() - start_s)
         self.last = outcome
-        return outcome
+        return outcome.failures
 
-    def _is_done(self, outcome: Outcome, plan: Plan, files: NDArray[np.int64], is_last: bool) -> bool:
-        """Raise for what could not be read; False if files have changed and must be inspected again first."""
-        if not outcome.failures:
-            return True
-        changed = [failure.row for failure in outcome.failures if failure.trouble == reading.CHANGED]
+    def _forget_or_raise(
+        self,
+        failures: Sequence[Failure],
+        files: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        is_last: bool,
+    ) -> None:
+        """Forget files that have changed, so that they are inspected again; raise for what else failed.
+
+        Read i was to give `lengths[i]` bytes of file `files[i]`.
+        """
+        changed = [failure.row for failure in failures if failure.trouble == reading.CHANGED]
         if not changed or is_last or self.table.is_given:
-            reading.raise_first([self._error_of(failure, plan, files) for failure in outcome.failures])
+            reading.raise_first(
+                [self._error_of(one, int(files[one.row]), int(lengths[one.row])) for one in failures]
+            )
         self.table.forget(np.unique(files[changed]))
-        return False
 
-    def _error_of(self, failure: Failure, plan: Plan, files: NDArray[np.int64]) -> Exception:
-        path = self.table.path(int(files[failure.row]))
+    def _error_of(self, failure: Failure, file: int, length: int) -> Exception:
+        path = self.table.path(file)
         if failure.trouble == reading.CHANGED and self.table.is_given:
-            expected = int(plan[failure.row, reading.SIZE])
             actual = Path(path).stat().st_size
-            return DataFileError(f"{path} has {actual} bytes, but the given dtype and shape need {expected}")
-        return reading.error_of(failure, path, int(plan[failure.row, reading.LENGTH]))
+            return DataFileError(f"{path} has {actual} bytes, but the given dtype and shape need {length}")
+        return reading.error_of(failure, path, length)
 
     def _is_direct(self, files: NDArray[np.int64]) -> bool:
         if self._options.direct != "auto":
@@ -220,16 +199,6 @@ class TensorFiles:
             return Path(self.table.path(0)).stat().st_dev
         except OSError:
             return 0
-
-
-def _batch_pattern(structure: FileStructure, count: int) -> Plan:
-    """Return the part that all plans for `count` files share, indexed by file, then by tensor."""
-    sizes = np.array([structure.leaves[at].row_bytes for at in structure.tensor_columns], np.int64)
-    plan = blank_plan(count * len(sizes)).reshape(count, len(sizes), reading.COLUMNS)
-    plan[:, :, reading.LENGTH] = sizes
-    plan[:, :, reading.OUT] = np.arange(len(sizes))
-    plan[:, :, reading.TO] = np.arange(count)[:, np.newaxis] * sizes
-    return plan
 
 
 def _batch_values(structure: FileStructure, outs: Iterable[torch.Tensor], rows: Rows) -> list[torch.Tensor]:
