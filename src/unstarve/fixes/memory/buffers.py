@@ -58,7 +58,7 @@ class Recycled:
             block = fresh_memory(size_bytes)
         lent = block[:]  # lives as long as the tensor's storage does
         weakref.finalize(lent, free.append, block).atexit = False
-        return torch.from_numpy(lent).view(dtype).view(tuple(shape))
+        return torch.frombuffer(lent, dtype=dtype).view(tuple(shape))
 
 
 def fresh_memory(size_bytes: int) -> NDArray[np.uint8]:

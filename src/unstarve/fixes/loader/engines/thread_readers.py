@@ -80,4 +80,11 @@ def native_threads(workers: int) -> int:
 
 def native_threads_once(workers: int) -> Callable[[], int]:
     """Return `native_threads` as a function that finds it once: a quota is in files, which takes its time."""
-    return functools.cache(functools.partial(native_threads, workers))
+    found: list[int] = []
+
+    def threads() -> int:
+        if not found:
+            found.append(native_threads(workers))
+        return found[0]
+
+    return threads

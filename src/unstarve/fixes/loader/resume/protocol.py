@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from torch.utils.data import Sampler
@@ -18,18 +18,18 @@ def state_of(thing: Any) -> Any:
     return thing.state_dict() if is_stateful(thing) else None
 
 
-def samplers_of(loader: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the loader's samplers and those inside them, each once, with a name that a state can refer to."""
-    seen: set[int] = set()
+def samplers_of(loader: Any) -> Iterable[tuple[str, Any]]:
+    """Return the loader's samplers and those inside them, each once, with a name for states to refer to."""
+    found: dict[int, tuple[str, Any]] = {}
     waiting = [("batch_sampler", loader.batch_sampler), ("sampler", loader.sampler)]
-    while waiting:
-        name, sampler = waiting.pop(0)
-        if sampler is None or id(sampler) in seen:
+    for name, sampler in waiting:
+        if sampler is None or id(sampler) in found:
             continue
-        seen.add(id(sampler))
-        yield name, sampler
-        inner = getattr(sampler, "__dict__", {})
-        waiting += [(f"{name}.{key}", value) for key, value in inner.items() if isinstance(value, Sampler)]
+        found[id(sampler)] = (name, sampler)
+        for key, value in getattr(sampler, "__dict__", {}).items():
+            if isinstance(value, Sampler):
+                waiting.append((f"{name}.{key}", value))
+    return found.values()
 
 
 def has_stateful_sampler(loader: Any) -> bool:

@@ -10,7 +10,7 @@ import base64
 import ctypes
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -88,10 +88,14 @@ def set_process_state(state: RandomState) -> None:
 
 def own_generators(loader: Any) -> dict[str, Any]:
     """Return the generators of the loader and its samplers, by name, each once."""
+    return _own_generators(loader, samplers_of(loader))
+
+
+def _own_generators(loader: Any, samplers: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[int, tuple[str, Any]] = {}
     if loader.generator is not None:
         found[id(loader.generator)] = ("generator", loader.generator)
-    for name, sampler in samplers_of(loader):
+    for name, sampler in samplers:
         if is_stateful(sampler):
             continue  # it saves its generators itself
         for key, value in getattr(sampler, "__dict__", {}).items():
@@ -112,11 +116,13 @@ def index_state(loader: Any) -> Callable[[], RandomState]:
     That is the same as `loader_state`, but for torch's own samplers the generators of numpy and Python have
     no state: only torch's are drawn from, and reading the others takes longer than beginning an epoch.
     """
-    if not _draws_from_torch_alone(loader):
+    samplers = samplers_of(loader)
+    # An IterableDataset's samples may be made again, not only its indices.
+    if isinstance(loader.dataset, IterableDataset) or any(type(one) not in _TORCHS for _, one in samplers):
         state = loader_state(loader)
         return lambda: state
     words = torch.get_rng_state()
-    own = {name: _get(generator) for name, generator in own_generators(loader).items()}
+    own = {name: _get(generator) for name, generator in _own_generators(loader, samplers).items()}
     return lambda: {"process": {"torch": _words_text(words), "numpy": None, "python": None}, "own": own}
 
 
@@ -128,12 +134,6 @@ _TORCHS = (
     BatchSampler,
     DistributedSampler,
 )
-
-
-def _draws_from_torch_alone(loader: Any) -> bool:
-    if isinstance(loader.dataset, IterableDataset):
-        return False  # its samples may be made again, not only its indices
-    return all(type(sampler) in _TORCHS for _, sampler in samplers_of(loader))
 
 
 def set_loader_state(loader: Any, state: RandomState) -> None:
