@@ -1,5 +1,6 @@
 #include "pickle.h"
 
+#include <array>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>
@@ -66,8 +67,8 @@ class Machine {
             case '}': push_container(Kind::dict, {}); return true;
             case 's': set_items(size_after(2)); return true;
             case 'u': set_items(mark()); return true;
-            case 'q': memo_[byte()] = top(); return true;
-            case 'r': memo_[little_endian(4)] = top(); return true;
+            case 'q': remember(byte()); return true;
+            case 'r': remember(little_endian(4)); return true;
             case 'h': recall(byte()); return true;
             case 'j': recall(little_endian(4)); return true;
             case 'Q': persistent(); return true;
@@ -215,12 +216,13 @@ class Machine {
         }
         return static_cast<Index>(key.number);
     }
+    Index &kept(std::uint64_t key) { return key < few_.size() ? few_[key] : memo_[key]; }
+    void remember(std::uint64_t key) { kept(key) = top() + 1; }
     void recall(std::uint64_t key) {
-        const auto found = memo_.find(key);
-        if (found == memo_.end()) {
+        if (kept(key) == 0) {
             give_up("its pickle takes what is not there");
         }
-        stack_.push_back(found->second);
+        stack_.push_back(kept(key) - 1);
     }
     void persistent() {
         const Value id = values_[pop()];
@@ -252,7 +254,8 @@ class Machine {
     std::vector<std::vector<Index>> items_;
     std::vector<Index> stack_;
     std::vector<std::size_t> marks_;
-    std::unordered_map<std::uint64_t, Index> memo_;
+    std::array<Index, 64> few_{};  // what is kept under small numbers, plus 1; 0: nothing
+    std::unordered_map<std::uint64_t, Index> memo_;  // under others
     std::unordered_map<std::string_view, std::size_t> keys_;
     std::unordered_map<std::uint64_t, std::size_t> places_;  // of the value that a dict (above) has for a key (below)
 };

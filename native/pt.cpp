@@ -1,8 +1,8 @@
 // A file of torch.save since 1.6: a zip archive, nothing compressed, with a pickle and a record per storage.
 #include <algorithm>
-#include <map>
+#include <string>
 #include <string_view>
-#include <unordered_map>
+#include <vector>
 
 #include "layout.h"
 #include "pickle.h"
@@ -30,6 +30,7 @@ std::uint64_t number(const std::uint8_t *at, unsigned bytes) {
 }
 
 struct Record {
+    std::string_view name;
     std::uint64_t header;  // where its local header starts
     std::uint64_t size;
     bool plain;  // neither compressed nor encrypted
@@ -45,25 +46,24 @@ class Archive {
         read_directory();
     }
 
-    bool has(const std::string &name) const { return records_.count(prefix_ + name) != 0; }
+    bool has(std::string_view name) const { return record(name) != nullptr; }
 
     // Where the bytes of a record start; checked to lie inside the file.
-    std::uint64_t start_of(const std::string &name, std::uint64_t &size) const {
+    std::uint64_t start_of(std::string_view name, std::uint64_t &size) const {
         // A name longer than any is not looked for: one string may name the storages of very many tensors.
-        const auto found = name.size() > max_name_bytes ? records_.end() : records_.find(prefix_ + name);
-        if (found == records_.end() || !found->second.plain) {
+        const Record *const found = name.size() > max_name_bytes ? nullptr : record(name);
+        if (found == nullptr || !found->plain) {
             give_up("a record that it refers to is missing or compressed");
         }
-        const Record &record = found->second;
-        const std::vector<std::uint8_t> local = bytes(record.header, 30);
+        const std::vector<std::uint8_t> local = bytes(found->header, 30);
         if (number(local.data(), 4) != 0x04034b50 || number(local.data() + 8, 2) != 0) {
             give_up("a record does not start like one");
         }
-        const std::uint64_t start = record.header + 30 + number(local.data() + 26, 2) + number(local.data() + 28, 2);
-        if (start > source_.size_bytes() || record.size > source_.size_bytes() - start) {
+        const std::uint64_t start = found->header + 30 + number(local.data() + 26, 2) + number(local.data() + 28, 2);
+        if (start > source_.size_bytes() || found->size > source_.size_bytes() - start) {
             throw Damaged{"a record goes past the end of the file"};
         }
-        size = record.size;
+        size = found->size;
         return start;
     }
 
@@ -90,27 +90,30 @@ class Archive {
             size > max_directory_bytes) {
             give_up("it is a very large zip archive");
         }
-        const std::vector<std::uint8_t> directory = bytes(start, size);
+        directory_ = bytes(start, size);
         std::uint64_t at = 0;
         for (std::uint64_t i = 0; i < count; ++i) {
-            at = read_entry(directory, at);
+            at = read_entry(at);
         }
-        if (records_.size() != count) {
+        std::sort(records_.begin(), records_.end(), [](const Record &a, const Record &b) { return a.name < b.name; });
+        if (std::adjacent_find(records_.begin(), records_.end(), [](const Record &a, const Record &b) {
+                return a.name == b.name;
+            }) != records_.end()) {
             give_up("it has two records of one name");
         }
     }
 
-    std::uint64_t read_entry(const std::vector<std::uint8_t> &directory, std::uint64_t at) {
-        if (directory.size() - at < 46 || number(&directory[at], 4) != 0x02014b50) {
+    std::uint64_t read_entry(std::uint64_t at) {
+        if (directory_.size() - at < 46 || number(&directory_[at], 4) != 0x02014b50) {
             throw Damaged{"the directory of the zip archive is broken"};
         }
-        const std::uint8_t *const entry = &directory[at];
+        const std::uint8_t *const entry = &directory_[at];
         const std::uint64_t name_bytes = number(entry + 28, 2);
         const std::uint64_t entry_bytes = 46 + name_bytes + number(entry + 30, 2) + number(entry + 32, 2);
-        if (entry_bytes > directory.size() - at) {
+        if (entry_bytes > directory_.size() - at) {
             throw Damaged{"the directory of the zip archive is broken"};
         }
-        const std::string name(reinterpret_cast<const char *>(entry + 46), static_cast<std::size_t>(name_bytes));
+        const std::string_view name(reinterpret_cast<const char *>(entry + 46), static_cast<std::size_t>(name_bytes));
         const std::uint64_t packed = number(entry + 20, 4);
         const std::uint64_t size = number(entry + 24, 4);
         const std::uint64_t header = number(entry + 42, 4);
@@ -119,10 +122,18 @@ class Archive {
         }
         const bool plain = number(entry + 10, 2) == 0 && (number(entry + 8, 2) & 1) == 0 && packed == size;
         if (records_.empty()) {
-            prefix_ = name.substr(0, name.find('/')) + "/";
+            prefix_ = std::string(name.substr(0, name.find('/'))) + "/";
         }
-        records_[name] = {header, size, plain};
+        records_.push_back({name, header, size, plain});
         return at + entry_bytes;
+    }
+
+    // nullptr: there is none.
+    const Record *record(std::string_view name) const {
+        const std::string whole = prefix_ + std::string(name);
+        const auto found = std::lower_bound(records_.begin(), records_.end(), std::string_view(whole),
+                                            [](const Record &a, std::string_view wanted) { return a.name < wanted; });
+        return found != records_.end() && found->name == whole ? &*found : nullptr;
     }
 
     std::vector<std::uint8_t> bytes(std::uint64_t offset, std::uint64_t length) const {
@@ -144,7 +155,8 @@ class Archive {
     std::vector<std::uint8_t> head_;
     std::uint64_t tail_start_;
     std::vector<std::uint8_t> tail_;
-    std::unordered_map<std::string, Record> records_;
+    std::vector<std::uint8_t> directory_;
+    std::vector<Record> records_;  // by name, which lies in the directory
     std::string prefix_;
 };
 
