@@ -129,6 +129,11 @@ def _chunks_alone(stored: Stored) -> DiskAlone:
 
 _STOCK = stock(lambda stored: DataLoader(LoadedFiles(stored.paths), **stored.options))
 _EMPTY = Bar(Promise.CACHED_SHARE, 0.01)
+_CACHE_ALONE = BenchEntry(
+    "the page cache alone",
+    Kind.LIMIT,
+    lambda stored: files_alone(stored.paths, stored.batches, direct=False),
+)
 _FILES_ALONE = BenchEntry(
     "the disk alone, files", Kind.LIMIT, lambda stored: files_alone(stored.paths, stored.batches)
 )
@@ -160,6 +165,7 @@ FROM_FILES = (
                 faster(25),
                 rival="PackedDataset, torch's",
             ),
+            _CACHE_ALONE,
         ),
     ),
     PartPlan(

@@ -12,7 +12,7 @@ import pytest
 from unstarve.benchmark import disk_limit as disk_module
 from unstarve.benchmark.bench_plan import Missing
 from unstarve.benchmark.disk_limit import files_alone, stretches_alone
-from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, PATH, Outcome, Plan
+from unstarve.fixes.io.reading import FD, LENGTH, OFFSET, PATH, TO, Outcome, Plan
 
 
 @pytest.fixture
@@ -55,6 +55,14 @@ def test_a_file_is_read_in_stretches_from_end_to_end(
         assert sorted(offsets) == list(range(0, 100_000, 1000))
         assert (offsets == sorted(offsets)) is not shuffle
         assert (plan[:, FD] >= 0).all()
+
+
+def test_the_page_cache_alone_takes_two_batches_of_memory(tmp_path: Path, plans: list[Plan]) -> None:
+    path = tmp_path / "some.bin"
+    path.write_bytes(bytes(1 << 20))
+    assert list(files_alone([path] * 40, 3, direct=False)) == [None] * 3
+    assert len(plans) == 2  # to begin with, and for the epoch: there is no depth to find
+    assert plans[1][:, TO].max() + (1 << 20) <= 12 << 20
 
 
 def test_where_direct_reads_are_refused_there_is_no_limit_to_tell(
