@@ -95,6 +95,8 @@ class FileTable:
         threads: int,
     ) -> _Report:
         """Read tensor t of file i into row i of out t; `taken` gets the rows of the files."""
+        if len(files) and not 0 <= files.min() <= files.max() < len(self._starts):
+            raise ValueError("a file is not in the table")
         rows = self._rows[files]
         plan = np.empty((len(files), len(self._tensors), 8), np.int64)
         plan[:, :, 0] = self._starts[files][:, np.newaxis]

@@ -15,7 +15,17 @@ import torch
 from unstarve.errors import DataFileError
 from unstarve.fixes.io import reading
 from unstarve.fixes.io.page_cache import evict, residency
-from unstarve.fixes.io.reading import LENGTH, MTIME, PATH, SIZE, Names, blank_plan, read_into, read_plan
+from unstarve.fixes.io.reading import (
+    LENGTH,
+    MTIME,
+    PATH,
+    SIZE,
+    FileTable,
+    Names,
+    blank_plan,
+    read_into,
+    read_plan,
+)
 from unstarve.native import native, why_not_native
 
 needs_native = pytest.mark.skipif(native() is None, reason=f"native reader: {why_not_native()}")
@@ -247,6 +257,48 @@ def test_several_threads_may_read_at_once(files: list[tuple[str, bytes]], direct
     for thread in threads:
         thread.join()
     assert all(out.tobytes() == data for out in outs)
+
+
+def table_of(files: list[tuple[str, bytes]]) -> FileTable:
+    """A table of files with a tensor of 8 bytes at 3, a number, and a tensor of 2 bytes at 1."""
+    sizes = [len(data) for _, data in files]
+    rows = np.array([[size, -1, 3, 77, 1] for size in sizes], np.int64)
+    tensors, lengths = np.array([0, 2]), np.array([8, 2])
+    formats = np.zeros(len(files), np.uint8)
+    return FileTable(Names(path for path, _ in files), formats, rows, b"", tensors, lengths)
+
+
+def test_files_of_a_table_are_read_by_their_numbers(files: list[tuple[str, bytes]]) -> None:
+    outs, taken = [np.zeros((3, 8), np.uint8), np.zeros((3, 2), np.uint8)], np.zeros((3, 5), np.int64)
+    outcome = table_of(files).read(np.array([4, 1, 4]), outs, taken=taken)
+    assert outcome.failures == []
+    for row, file in enumerate([4, 1, 4]):
+        data = files[file][1]
+        assert (outs[0][row].tobytes(), outs[1][row].tobytes()) == (data[3:11], data[1:3])
+        assert taken[row].tolist() == [len(data), -1, 3, 77, 1]
+
+
+def test_a_table_names_the_read_that_failed(files: list[tuple[str, bytes]]) -> None:
+    Path(files[4][0]).unlink()
+    Path(files[2][0]).write_bytes(b"another")
+    outs = [np.zeros((3, 8), np.uint8), np.zeros((3, 2), np.uint8)]
+    failures = table_of(files).read(np.array([4, 1, 2]), outs).failures
+    assert [(one.row, one.trouble) for one in failures] == [
+        (0, reading.OPEN),
+        (1, reading.OPEN),
+        (4, reading.CHANGED),
+        (5, reading.CHANGED),
+    ]
+    assert outs[1][1].tobytes() == files[1][1][1:3]
+
+
+@pytest.mark.parametrize("wrong", [[6], [-1], [0, 1, 2, 3]])
+def test_a_table_is_never_read_past_its_end_or_its_buffers(
+    files: list[tuple[str, bytes]], wrong: list[int]
+) -> None:
+    outs = [np.zeros((3, 8), np.uint8), np.zeros((3, 2), np.uint8)]
+    with pytest.raises(ValueError, match=r"not in the table|buffer"):
+        table_of(files).read(np.array(wrong), outs)
 
 
 def test_paths_may_hold_anything_but_a_zero_byte(tmp_path: Path) -> None:
