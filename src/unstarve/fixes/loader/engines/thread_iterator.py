@@ -66,7 +66,9 @@ class ThreadIterator(CountsBatches, MarkedInProfiles):
         draws = draws_of(source)
         resumed = progress_of(loader) if draws and workers else UNTRACKED
         self.stream_notes = None if resumed is UNTRACKED else _loaded_notes(resumed)
-        memory = _memories.setdefault(loader, Recycled(self._most_ahead + 2))
+        memory = _memories.get(loader)
+        if memory is None:
+            memory = _memories[loader] = Recycled(self._most_ahead + 2)
         finish, begin = _in_pinned_memory() if self._pins else _in_recycled_memory(memory)
         stream = functools.partial(_stream, int(self._base_seed), dict(self.stream_notes or {}))
         self._first_stream = 0 if resumed is UNTRACKED else resumed.next_worker
@@ -83,7 +85,9 @@ class ThreadIterator(CountsBatches, MarkedInProfiles):
         assert read is not None, "checked by the caller"
         self._read = read
         if not self._num_workers or (splits_batches(source) and not draws and not self._timeout):
-            self._pace = _paces.setdefault(loader, ReadAheadPace())
+            self._pace = _paces.get(loader)
+            if self._pace is None:
+                self._pace = _paces[loader] = ReadAheadPace()
         tracked = self.stream_notes is not None
         return BatchThreads(
             self._num_workers or THREADS,
