@@ -99,6 +99,16 @@ def test_what_is_left_to_torch_is_what_torch_gives() -> None:
         iter(DataLoader(X, timeout=1))
 
 
+def test_the_indices_of_a_subset_are_not_looked_at_where_there_are_no_rows() -> None:
+    class Millions(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            raise AssertionError("it would take its time in every epoch")
+
+        __iter__ = __array__ = __getitem__
+
+    assert DataLoader(Subset([1, 2], Millions([1]))).engine == "stock"
+
+
 def test_a_collate_function_of_the_users_is_not_mistaken_for_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert DataLoader(X, collate_fn=default_collate).engine == "views"
     monkeypatch.setitem(default_collate_fn_map, torch.Tensor, lambda batch, *, collate_fn_map: "taught")

@@ -27,15 +27,18 @@ class RowTable:
 
 def row_table(dataset: Any) -> RowTable | str:
     """Return the rows that are the dataset's samples, or, in one sentence, why there are none."""
-    positions: NDArray[np.int64] | range | None = None
+    chosen = []
     while _is_plain(dataset, Subset, "__getitem__", "__getitems__", "__len__"):
-        positions = _within(_as_positions(dataset.indices), positions)
-        if positions is None:
-            return "the indices of a Subset are not a flat list of integers, or are outside its dataset"
+        chosen.append(dataset.indices)
         dataset = dataset.dataset
     tree = _tree_of(dataset)
     if isinstance(tree, str):
-        return tree
+        return tree  # before a look at the indices, which may be millions
+    positions: NDArray[np.int64] | range | None = None
+    for indices in chosen:
+        positions = _within(_as_positions(indices), positions)
+        if positions is None:
+            return "the indices of a Subset are not a flat list of integers, or are outside its dataset"
     leaves = list(_leaves(tree))
     reason = _why_not_rows(dataset, leaves) or _why_not_collated(tree)
     if reason is not None:
