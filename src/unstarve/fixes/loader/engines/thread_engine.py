@@ -2,9 +2,10 @@
 
 No process is started and nothing is handed over between processes. There are `num_workers` threads; without
 workers the pace of the training loop decides how far ahead a few threads read, or that the loop's own thread
-reads. The loop's own thread asks the sampler, at the moments at which torch would. A dataset that draws
-random numbers draws them as in torch's workers: each thread makes the batches of one worker, with a generator
-of that worker's seed. Datasets with a `load_batch` draw in an order of their own: see `drawn_iterator`.
+reads. The loop's own thread asks the sampler, at the moments at which torch would; torch's samplers, which
+cannot tell, are begun then and may be asked later. A dataset that draws random numbers draws them as in
+torch's workers: each thread makes the batches of one worker, with a generator of that worker's seed. Datasets
+with a `load_batch` draw in an order of their own: see `drawn_iterator`.
 """
 
 from __future__ import annotations

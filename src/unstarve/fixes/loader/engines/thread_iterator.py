@@ -59,7 +59,9 @@ class ThreadIterator(CountsBatches, MarkedInProfiles):
             raise ValueError("the dataset no longer has a read_batch that releases the GIL")
         workers = self._num_workers
         self._most_ahead = workers * (loader.prefetch_factor or 0) or MANY
-        self._settled = math.inf if workers else settled_batches(loader.batch_sampler)
+        settled = settled_batches(loader.batch_sampler)
+        self._settled = math.inf if workers else settled
+        self._draws_ahead = 0 if not workers else 1 if settled == math.inf else self._most_ahead
         self._asked = 0
         self._drawn: deque[Any] = deque()  # with workers: indices asked for and not given to a thread
         self._pins = self._pin_memory
@@ -177,8 +179,11 @@ class ThreadIterator(CountsBatches, MarkedInProfiles):
             pass
 
     def _draw_ahead(self) -> None:
-        """With workers, ask the sampler as early as torch would, whenever its batches will be read."""
-        while self._num_workers and self.pending < self._most_ahead and self._draw():
+        """With workers, ask the sampler as early as torch would, whenever its batches will be read.
+
+        Where it shows in no random stream, the sampler is only begun as early.
+        """
+        while self.pending < self._draws_ahead and self._draw():
             pass
 
     @property
