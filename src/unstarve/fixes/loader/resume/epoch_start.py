@@ -13,10 +13,11 @@ from unstarve.fixes.loader.resume.index_replay import NotedIndices, ReplayedIndi
 from unstarve.fixes.loader.resume.loader_state import is_replayed
 from unstarve.fixes.loader.resume.progress import Note, Progress, keep_seed
 from unstarve.fixes.loader.resume.protocol import (
-    has_stateful_sampler,
+    any_is_stateful,
     is_stateful,
     load_sampler_states,
     sampler_states,
+    samplers_of,
 )
 from unstarve.fixes.loader.resume.random_state import Rewound, index_state
 from unstarve.stack_levels import uncounted
@@ -64,11 +65,12 @@ def begin_epoch(loader: Any, begin: Begin) -> Iterator[Any]:
     """Return an iterator over the next epoch, made by `begin`; it counts into the loader's progress."""
     state, loader._loaded = loader._loaded, None
     before: Progress | None = loader._progress
-    if has_stateful_sampler(loader) and not isinstance(loader._indices, NotedIndices):
+    samplers = samplers_of(loader)
+    if any_is_stateful(samplers) and not isinstance(loader._indices, NotedIndices):
         loader._indices = NotedIndices(loader, torch_index_sampler(loader))
     if state is not None and state["epoch"] is not None:
         return _resume(loader, begin, state)
-    progress = Progress(index_state(loader))
+    progress = Progress(index_state(loader, samplers))
     if isinstance(loader._indices, NotedIndices):
         progress.indices = loader._indices
         ended = before is not None and before.ended

@@ -27,11 +27,12 @@ from torch.utils.data import IterableDataset
 from unstarve.errors import UsageError
 from unstarve.fixes.loader.resume.progress import Note, Progress
 from unstarve.fixes.loader.resume.protocol import (
-    has_stateful_sampler,
+    any_is_stateful,
     is_stateful,
     load_sampler_states,
     sampler_epochs,
     sampler_states,
+    samplers_of,
     set_sampler_epochs,
     state_of,
 )
@@ -118,7 +119,7 @@ def _check_tracked(loader: Any, progress: Progress) -> None:
 
 
 def _samplers(loader: Any, progress: Progress | None) -> dict[str, Any] | None:
-    if not has_stateful_sampler(loader):
+    if not any_is_stateful(samplers_of(loader)):
         return None
     if progress is None or progress.ended:
         return {"ended": progress is not None, "states": sampler_states(loader)}

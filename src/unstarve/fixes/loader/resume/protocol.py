@@ -32,9 +32,9 @@ def samplers_of(loader: Any) -> Iterable[tuple[str, Any]]:
     return found.values()
 
 
-def has_stateful_sampler(loader: Any) -> bool:
-    """Whether a sampler of the loader saves its own state."""
-    return any(is_stateful(sampler) for _, sampler in samplers_of(loader))
+def any_is_stateful(samplers: Iterable[tuple[str, Any]]) -> bool:
+    """Whether one of the samplers saves its own state."""
+    return any(is_stateful(sampler) for _, sampler in samplers)
 
 
 def sampler_states(loader: Any) -> dict[str, Any]:

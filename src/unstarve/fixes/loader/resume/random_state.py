@@ -110,13 +110,14 @@ def loader_state(loader: Any) -> RandomState:
     return {"process": process_state(), "own": own}
 
 
-def index_state(loader: Any) -> Callable[[], RandomState]:
+def index_state(loader: Any, samplers: Iterable[tuple[str, Any]]) -> Callable[[], RandomState]:
     """Note what the indices of an epoch that begins now depend on; call the result to get it as a state.
+
+    `samplers` are the loader's.
 
     That is the same as `loader_state`, but for torch's own samplers the generators of numpy and Python have
     no state: only torch's are drawn from, and reading the others takes longer than beginning an epoch.
     """
-    samplers = samplers_of(loader)
     # An IterableDataset's samples may be made again, not only its indices.
     if isinstance(loader.dataset, IterableDataset) or any(type(one) not in _TORCHS for _, one in samplers):
         state = loader_state(loader)
