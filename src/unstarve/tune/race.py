@@ -18,7 +18,7 @@ AS_GOOD = 0.98
 """A setting that reaches this share of the best speed with fewer workers is preferred."""
 _MIN_ROUNDS = 2
 """One pair of windows is not enough to report a gain."""
-_MAX_ROUNDS = 8
+_MAX_ROUNDS = 6
 _MAX_ROUNDS_WITHOUT_OWN = 3
 """Which of the others is best matters less than whether it beats the user's own settings."""
 _DUEL_FROM = 3
