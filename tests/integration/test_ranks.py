@@ -184,6 +184,7 @@ for epoch in range(2):
         total += loss.item()
 if rank == 0:
     print(f"{total:.17g}")
+dist.barrier()  # else torch itself aborts now and then, when one rank has gone
 dist.destroy_process_group()
 """
 
